@@ -34,6 +34,9 @@ const NOTIFY_FD: i32 = 32;
 /// Threads for file operations; each counts against the container's pids limit.
 const FILE_THREADS_MAX: usize = 16;
 
+/// Buffers of this size belong to the kernel as soon as they are freed. Chunks of streams are smaller.
+const LARGE_BUFFER_BYTES: i32 = 128 << 10;
+
 /// Prevents processes of the same user from tracing us or reading our memory.
 pub(crate) fn deny_tracing() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
@@ -42,6 +45,7 @@ pub(crate) fn deny_tracing() -> io::Result<()> {
 /// Serves until the server shuts the agent down, or until it lingered without a connection.
 pub(crate) fn run(options: &Options) -> io::Result<()> {
     sys::ignore_signals();
+    sys::return_large_buffers(LARGE_BUFFER_BYTES);
     if let Some((uid, gid)) = options.user {
         privilege::become_user(uid, gid)?;
         // Changing the user may have made us dumpable again.

@@ -8,7 +8,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hotcell_agent_api::bounds::{
-    CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, MESSAGE_BYTES_MAX, STREAM_WINDOW_BYTES, STREAMS_MAX,
+    AGENT_STREAM_WINDOW_BYTES, CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, MESSAGE_BYTES_MAX,
+    STREAMS_MAX,
 };
 use hotcell_agent_api::v1::agent_server::AgentServer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -74,7 +75,7 @@ pub(crate) async fn serve(
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let server = Server::builder()
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_stream_window_size(AGENT_STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES_MAX)
         .max_concurrent_streams(STREAMS_MAX)

@@ -43,6 +43,13 @@ impl CStrings {
     }
 }
 
+/// Has the allocator return each buffer of this size or more to the kernel when it is freed. By itself
+/// it begins to keep what is as large as the largest one so far.
+pub(crate) fn return_large_buffers(bytes: c_int) {
+    // SAFETY: It sets numbers of the allocator, under the allocator's own lock.
+    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, bytes) };
+}
+
 /// Executes a program; returns only on failure.
 pub(crate) fn execve(path: &CStr, argv: &CStrings, env: &CStrings) -> Errno {
     // SAFETY: The path ends with a NUL, both arrays end with a null pointer and each

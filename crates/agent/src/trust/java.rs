@@ -3,30 +3,51 @@
 //! A store ends with a digest over its contents and a password. Java checks it only if it is given
 //! a password, and by `javax.net.ssl.trustStore` alone it is not, so ours ends with zeros.
 
-use super::pem::Certificate;
-
 const MAGIC: u32 = 0xfeed_feed;
 const VERSION: u32 = 2;
 const TRUSTED_CERTIFICATE: u32 = 2;
 const CERTIFICATE_TYPE: &str = "X.509";
 const DIGEST_BYTES: usize = 20;
 
-pub(super) fn key_store(certificates: &[Certificate]) -> Vec<u8> {
-    let mut store = Vec::new();
-    number(&mut store, MAGIC);
-    number(&mut store, VERSION);
-    number(&mut store, length(certificates.len()));
-    for (index, certificate) in certificates.iter().enumerate() {
-        number(&mut store, TRUSTED_CERTIFICATE);
-        text(&mut store, &format!("hotcell-{index}"));
+/// Where the number of entries stands.
+const COUNT_AT: usize = 8;
+
+/// A store that certificates are added to.
+pub(super) struct KeyStore {
+    bytes: Vec<u8>,
+    count: u32,
+}
+
+impl KeyStore {
+    /// An empty one, with room for what is expected.
+    pub(super) fn with_capacity(bytes: usize) -> Self {
+        let mut store = Vec::with_capacity(bytes);
+        number(&mut store, MAGIC);
+        number(&mut store, VERSION);
+        number(&mut store, 0);
+        Self {
+            bytes: store,
+            count: 0,
+        }
+    }
+
+    pub(super) fn add(&mut self, der: &[u8]) {
+        let store = &mut self.bytes;
+        number(store, TRUSTED_CERTIFICATE);
+        text(store, &format!("hotcell-{}", self.count));
         // When it was added, which nobody reads.
         store.extend_from_slice(&0_u64.to_be_bytes());
-        text(&mut store, CERTIFICATE_TYPE);
-        number(&mut store, length(certificate.as_der().len()));
-        store.extend_from_slice(certificate.as_der());
+        text(store, CERTIFICATE_TYPE);
+        number(store, length(der.len()));
+        store.extend_from_slice(der);
+        self.count += 1;
     }
-    store.extend_from_slice(&[0; DIGEST_BYTES]);
-    store
+
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        self.bytes[COUNT_AT..][..4].copy_from_slice(&self.count.to_be_bytes());
+        self.bytes.extend_from_slice(&[0; DIGEST_BYTES]);
+        self.bytes
+    }
 }
 
 fn number(store: &mut Vec<u8>, value: u32) {

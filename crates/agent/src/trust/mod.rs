@@ -21,7 +21,8 @@ use hotcell_agent_api::v1::{
 use rustix::fs::{Mode, OFlags};
 use tonic::Status;
 
-use self::pem::Certificate;
+use self::java::KeyStore;
+use self::pem::Certificates;
 use crate::files::Files;
 
 /// Where distributions keep their certificates in one file, the most usual first.
@@ -58,7 +59,7 @@ pub(crate) async fn install(
     if request.directory.is_empty() || request.directory.len() > PATH_BYTES_MAX / 2 {
         return Err(Status::invalid_argument("directory is empty or too long"));
     }
-    let merged = tokio::task::spawn_blocking(move || Merged::new(&authority));
+    let merged = tokio::task::spawn_blocking(move || Merged::new(authority));
     let merged = merged
         .await
         .map_err(|error| Status::internal(error.to_string()))?;
@@ -94,15 +95,20 @@ fn operation(path: Vec<u8>, data: Vec<u8>) -> BatchOperation {
     }
 }
 
-fn parse_authority(text: &[u8]) -> Result<Vec<Certificate>, Status> {
+/// The certificates of the authority, as PEM and nothing else.
+fn parse_authority(text: &[u8]) -> Result<String, Status> {
     if text.len() > AUTHORITY_BYTES_MAX {
         return Err(Status::invalid_argument("authority is too large"));
     }
-    let certificates = pem::certificates(text, AUTHORITY_BYTES_MAX);
-    if certificates.is_empty() {
+    let mut pem = String::new();
+    let mut certificates = Certificates::of(text);
+    while let Some(der) = certificates.next() {
+        pem::write(der, &mut pem);
+    }
+    if pem.is_empty() {
         return Err(Status::invalid_argument("authority has no certificate"));
     }
-    Ok(certificates)
+    Ok(pem)
 }
 
 /// The contents of our files.
@@ -113,21 +119,40 @@ struct Merged {
 }
 
 impl Merged {
-    fn new(authority: &[Certificate]) -> Self {
+    fn new(authority: String) -> Self {
         let named = env::var_os(BUNDLE_VARIABLE).map(PathBuf::from);
         let usual = BUNDLES.into_iter().map(PathBuf::from);
-        let image = named.into_iter().chain(usual);
-        let image = image
-            .filter_map(|path| read(&path).ok())
-            .map(|text| pem::certificates(&text, CERTIFICATES_BYTES_MAX))
-            .find(|certificates| !certificates.is_empty());
-        let mut all = authority.to_vec();
-        all.extend(image.unwrap_or_default());
+        let mut images = named.into_iter().chain(usual);
+        let image = images.find_map(|path| read(&path).ok().filter(|text| has_any(text)));
+        let image = image.unwrap_or_default();
+        // Made as large as they get: what grows leaves holes in the memory of an agent.
+        let bytes = authority.len() + image.len().min(CERTIFICATES_BYTES_MAX);
+        let mut bundle = String::with_capacity(bytes);
+        let mut java_store = KeyStore::with_capacity(bytes);
+        add(authority.as_bytes(), &mut bundle, &mut java_store);
+        add(&image, &mut bundle, &mut java_store);
         Self {
-            bundle: all.iter().map(Certificate::to_pem).collect(),
-            authority: authority.iter().map(Certificate::to_pem).collect(),
-            java_store: java::key_store(&all),
+            bundle,
+            authority,
+            java_store: java_store.finish(),
         }
+    }
+}
+
+fn has_any(text: &[u8]) -> bool {
+    Certificates::of(text).next().is_some()
+}
+
+/// Adds the certificates of a text, as many as there may be of one.
+fn add(text: &[u8], bundle: &mut String, java_store: &mut KeyStore) {
+    let bytes_max = bundle.len() + CERTIFICATES_BYTES_MAX;
+    let mut certificates = Certificates::of(text);
+    while let Some(der) = certificates.next() {
+        if bundle.len() + pem::length_max(der) > bytes_max {
+            break;
+        }
+        pem::write(der, bundle);
+        java_store.add(der);
     }
 }
 
@@ -135,10 +160,32 @@ impl Merged {
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    if !file.metadata()?.is_file() {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let mut text = Vec::new();
+    let bytes = metadata.len().min(BUNDLE_BYTES_MAX);
+    let mut text = Vec::with_capacity(usize::try_from(bytes).unwrap_or_default());
     file.take(BUNDLE_BYTES_MAX).read_to_end(&mut text)?;
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_taken_than_there_is_room_for() {
+        let mut one = String::new();
+        pem::write(
+            &[&[0x30, 0x82, 0x04, 0x00][..], &[7; 1024]].concat(),
+            &mut one,
+        );
+        let all = one.repeat(CERTIFICATES_BYTES_MAX / one.len() + 9);
+        let (mut bundle, mut java_store) = (String::from("before"), KeyStore::with_capacity(0));
+        add(all.as_bytes(), &mut bundle, &mut java_store);
+        let taken = bundle.len() - "before".len();
+        assert!(taken <= CERTIFICATES_BYTES_MAX, "{taken}");
+        assert!(taken + 2 * one.len() > CERTIFICATES_BYTES_MAX, "{taken}");
+    }
 }

@@ -6,35 +6,59 @@ const END: &[u8] = b"-----END CERTIFICATE-----";
 /// The largest certificate; real ones have 1 to 3 KiB.
 const CERTIFICATE_BYTES_MAX: usize = 16 << 10;
 
-/// Characters per line of PEM.
-const LINE_CHARS: usize = 64;
+/// A line of PEM has 64 characters.
+const LINE_BYTES: usize = 48;
+
+/// The last group of base64 may lack two of its three bytes.
+const PADDING_MAX: usize = 2;
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// A certificate as DER. Nothing but its outermost length is known to be right.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Certificate(Vec<u8>);
+/// The certificates of a text as DER, in their order. What is not a certificate is passed over: one that
+/// a library cannot parse would spoil the whole file. Of each, nothing but its outermost length is known
+/// to be right.
+///
+/// All of them share one buffer: a hundred small ones would leave holes in the memory of an agent.
+pub(super) struct Certificates<'a> {
+    rest: &'a [u8],
+    der: Vec<u8>,
+}
 
-/// The certificates of a text, in their order, until they have `bytes_max` bytes as PEM. What is
-/// not a certificate is passed over: one that a library cannot parse would spoil the whole file.
-pub(super) fn certificates(text: &[u8], bytes_max: usize) -> Vec<Certificate> {
-    let mut found = Vec::new();
-    let (mut rest, mut bytes) = (text, 0);
-    while let Some(begin) = position(rest, BEGIN) {
-        let body = &rest[begin + BEGIN.len()..];
-        let Some(end) = position(body, END) else {
-            break;
-        };
-        if let Some(certificate) = Certificate::parse(&body[..end]) {
-            bytes += certificate.to_pem().len();
-            if bytes > bytes_max {
-                break;
-            }
-            found.push(certificate);
+impl<'a> Certificates<'a> {
+    pub(super) fn of(text: &'a [u8]) -> Self {
+        Self {
+            rest: text,
+            der: Vec::new(),
         }
-        rest = &body[end + END.len()..];
     }
-    found
+
+    pub(super) fn next(&mut self) -> Option<&[u8]> {
+        loop {
+            let begin = position(self.rest, BEGIN)?;
+            let body = &self.rest[begin + BEGIN.len()..];
+            let end = position(body, END)?;
+            self.rest = &body[end + END.len()..];
+            if decode(&body[..end], &mut self.der).is_some() && is_certificate(&self.der) {
+                return Some(&self.der);
+            }
+        }
+    }
+}
+
+/// Appends a certificate.
+pub(super) fn write(der: &[u8], pem: &mut String) {
+    pem.push_str("-----BEGIN CERTIFICATE-----\n");
+    for line in der.chunks(LINE_BYTES) {
+        encode(line, pem);
+        pem.push('\n');
+    }
+    pem.push_str("-----END CERTIFICATE-----\n");
+}
+
+/// At least as long as [`write()`] makes a certificate.
+pub(super) fn length_max(der: &[u8]) -> usize {
+    let lines = der.len().div_ceil(LINE_BYTES) + 2;
+    lines * (LINE_BYTES / 3 * 4 + 1)
 }
 
 /// Both sought texts begin with a dash, which base64 never contains.
@@ -49,29 +73,8 @@ fn position(text: &[u8], sought: &[u8]) -> Option<usize> {
     }
 }
 
-impl Certificate {
-    fn parse(base64: &[u8]) -> Option<Self> {
-        let der = decode(base64)?;
-        (der.len() <= CERTIFICATE_BYTES_MAX && is_sequence(&der)).then_some(Self(der))
-    }
-
-    pub(super) fn as_der(&self) -> &[u8] {
-        &self.0
-    }
-
-    pub(super) fn to_pem(&self) -> String {
-        let text = encode(&self.0);
-        let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
-        let mut rest = text.as_str();
-        while !rest.is_empty() {
-            let (line, after) = rest.split_at(rest.len().min(LINE_CHARS));
-            pem.push_str(line);
-            pem.push('\n');
-            rest = after;
-        }
-        pem.push_str("-----END CERTIFICATE-----\n");
-        pem
-    }
+fn is_certificate(der: &[u8]) -> bool {
+    der.len() <= CERTIFICATE_BYTES_MAX && is_sequence(der)
 }
 
 /// Whether these bytes are one DER sequence and nothing else.
@@ -94,33 +97,28 @@ fn is_sequence(der: &[u8]) -> bool {
     }
 }
 
-/// Base64 with white space in it; `None` if it is anything else.
-fn decode(text: &[u8]) -> Option<Vec<u8>> {
-    let digits: Vec<u8> = text
-        .iter()
-        .copied()
-        .filter(|byte| !byte.is_ascii_whitespace())
-        .collect();
-    if digits.is_empty() || !digits.len().is_multiple_of(4) {
-        return None;
-    }
-    let padding = digits
-        .iter()
-        .rev()
-        .take_while(|byte| **byte == b'=')
-        .count();
-    let (digits, _) = digits.split_at(digits.len() - padding);
-    let mut bytes = Vec::with_capacity(digits.len());
-    for group in digits.chunks(4) {
-        let mut bits = 0_u32;
-        for digit in group {
-            bits = (bits << 6) | u32::from(value(*digit)?);
+/// Base64 with white space in it; `None` if it is anything else. Replaces the bytes.
+fn decode(text: &[u8], bytes: &mut Vec<u8>) -> Option<()> {
+    bytes.clear();
+    let (mut bits, mut digits, mut padding) = (0_u32, 0_usize, 0);
+    for digit in text.iter().filter(|byte| !byte.is_ascii_whitespace()) {
+        bits <<= 6;
+        if *digit == b'=' {
+            padding += 1;
+        } else {
+            bits |= u32::from(value(*digit)?);
         }
-        bits <<= 6 * (4 - group.len());
-        let whole = bits.to_be_bytes();
-        bytes.extend_from_slice(&whole[1..group.len()]);
+        let is_padding_last = padding == 0 || *digit == b'=';
+        if !is_padding_last || padding > PADDING_MAX {
+            return None;
+        }
+        digits += 1;
+        if digits.is_multiple_of(4) {
+            bytes.extend_from_slice(&bits.to_be_bytes()[1..4 - padding]);
+            bits = 0;
+        }
     }
-    (padding <= 2).then_some(bytes)
+    (digits > 0 && digits.is_multiple_of(4)).then_some(())
 }
 
 /// What a digit of base64 stands for. The first exec of a container waits for some 300,000 of them.
@@ -135,8 +133,7 @@ fn value(digit: u8) -> Option<u8> {
     }
 }
 
-fn encode(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+fn encode(bytes: &[u8], text: &mut String) {
     for group in bytes.chunks(3) {
         let mut whole = [0; 4];
         whole[1..=group.len()].copy_from_slice(group);
@@ -150,7 +147,6 @@ fn encode(bytes: &[u8]) -> String {
             text.push(char::from(ALPHABET[value as usize]));
         }
     }
-    text
 }
 
 #[cfg(test)]
@@ -160,7 +156,19 @@ mod tests {
     use super::*;
 
     fn block(der: &[u8]) -> String {
-        Certificate(der.to_vec()).to_pem()
+        let mut pem = String::new();
+        write(der, &mut pem);
+        assert!(pem.len() <= length_max(der));
+        pem
+    }
+
+    fn certificates(text: &[u8]) -> Vec<Vec<u8>> {
+        let mut found = Vec::new();
+        let mut certificates = Certificates::of(text);
+        while let Some(der) = certificates.next() {
+            found.push(der.to_vec());
+        }
+        found
     }
 
     #[test]
@@ -175,30 +183,32 @@ mod tests {
             &block(&second),
             "-----BEGIN CERTIFICATE-----\nMAEH",
         ];
-        let found = certificates(text.concat().as_bytes(), 1 << 20);
-        assert_eq!(
-            found,
-            [Certificate(first.into()), Certificate(second.into())]
-        );
-    }
-
-    #[test]
-    fn no_more_is_taken_than_there_is_room_for() {
-        let one = block(&[0x30, 1, 7]);
-        let text = one.repeat(9);
-        assert_eq!(certificates(text.as_bytes(), one.len() * 4 + 1).len(), 4);
+        let found = certificates(text.concat().as_bytes());
+        assert_eq!(found, [&first[..], &second]);
     }
 
     proptest! {
         #[test]
         fn what_is_encoded_is_decoded(bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
-            prop_assert_eq!(decode(encode(&bytes).as_bytes()), Some(bytes));
+            let (mut text, mut decoded) = (String::new(), Vec::new());
+            encode(&bytes, &mut text);
+            prop_assert_eq!(decode(text.as_bytes(), &mut decoded), Some(()));
+            prop_assert_eq!(decoded, bytes);
         }
 
         #[test]
         fn no_text_is_too_strange(text in proptest::collection::vec(any::<u8>(), 0..400)) {
             let text = [BEGIN, &text[..], END].concat();
-            prop_assert!(certificates(&text, 1 << 20).len() <= 1);
+            prop_assert!(certificates(&text).len() <= 1);
+        }
+
+        #[test]
+        fn padding_is_only_at_the_end(text in "[A-D=]{0,9}") {
+            let is_right = text.len() % 4 == 0
+                && !text.is_empty()
+                && text.trim_end_matches('=').len() + PADDING_MAX >= text.len()
+                && !text.trim_end_matches('=').contains('=');
+            prop_assert_eq!(decode(text.as_bytes(), &mut Vec::new()).is_some(), is_right);
         }
     }
 }

@@ -193,17 +193,19 @@ impl Agent {
 
     /// Resident memory of the agent.
     pub(crate) fn resident_bytes(&self) -> u64 {
+        self.status_bytes("VmRSS:")
+    }
+
+    /// Its heap and stacks.
+    pub(crate) fn anonymous_bytes(&self) -> u64 {
+        self.status_bytes("RssAnon:")
+    }
+
+    fn status_bytes(&self, field: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
-            .unwrap();
-        line.trim()
-            .trim_end_matches(" kB")
-            .trim()
-            .parse::<u64>()
-            .unwrap()
-            << 10
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        let kib = line.unwrap().trim().trim_end_matches(" kB");
+        kib.parse::<u64>().unwrap() << 10
     }
 }
 

@@ -19,6 +19,7 @@ mod files_trees;
 mod files_write;
 mod handshake;
 mod harness;
+mod memory;
 mod trust;
 mod tunnels;
 mod warm;

@@ -15,8 +15,13 @@ const ROOT: &str = "/tmp";
 
 const USUAL_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
+/// A directory that the agent can write to.
+pub(crate) fn directory() -> tempfile::TempDir {
+    tempfile::tempdir_in(ROOT).unwrap()
+}
+
 /// A certificate that nobody else has.
-fn authority(directory: &Path) -> String {
+pub(crate) fn authority(directory: &Path) -> String {
     let path = directory.join("authority.pem");
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt"])
@@ -31,7 +36,11 @@ fn authority(directory: &Path) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-async fn trust(agent: &Agent, authority: &str, directory: &Path) -> Result<TrustReply, Status> {
+pub(crate) async fn trust(
+    agent: &Agent,
+    authority: &str,
+    directory: &Path,
+) -> Result<TrustReply, Status> {
     let relative = directory.strip_prefix(ROOT).unwrap().to_str().unwrap();
     let request = TrustRequest {
         authority: authority.as_bytes().to_vec().into(),
@@ -41,14 +50,14 @@ async fn trust(agent: &Agent, authority: &str, directory: &Path) -> Result<Trust
     reply.map(tonic::Response::into_inner)
 }
 
-fn read(path: &[u8]) -> Vec<u8> {
+pub(crate) fn read(path: &[u8]) -> Vec<u8> {
     std::fs::read(std::str::from_utf8(path).unwrap()).unwrap()
 }
 
 #[tokio::test]
 async fn programs_inside_can_trust_the_images_certificates_and_the_authority() {
     let agent = Agent::start().await;
-    let directory = tempfile::tempdir_in(ROOT).unwrap();
+    let directory = directory();
     let authority = authority(directory.path());
     // Twice, as after a restart of the server.
     for _ in 0..2 {
@@ -82,7 +91,7 @@ fn java_entries(store: &[u8]) -> Option<usize> {
 #[tokio::test]
 async fn what_is_no_authority_is_refused_and_leaves_nothing() {
     let agent = Agent::start().await;
-    let directory = tempfile::tempdir_in(ROOT).unwrap();
+    let directory = directory();
     let large = "x".repeat(AUTHORITY_BYTES_MAX + 1);
     for wrong in ["", "text", &large] {
         let refused = trust(&agent, wrong, directory.path()).await.unwrap_err();
@@ -94,7 +103,7 @@ async fn what_is_no_authority_is_refused_and_leaves_nothing() {
 #[tokio::test]
 async fn a_link_that_leads_out_of_the_root_is_not_followed() {
     let agent = Agent::start().await;
-    let directory = tempfile::tempdir_in(ROOT).unwrap();
+    let directory = directory();
     let outside = tempfile::tempdir_in("/var/tmp").unwrap();
     std::os::unix::fs::symlink(outside.path(), directory.path().join("new")).unwrap();
     let authority = authority(directory.path());

@@ -30,7 +30,7 @@ async fn connect(agent: &Agent) -> client::Agent {
 }
 
 /// An agent that listens for the purpose `test`, and the address.
-async fn listening() -> (Agent, client::Agent, Tunnels, SocketAddr) {
+pub(crate) async fn listening() -> (Agent, client::Agent, Tunnels, SocketAddr) {
     let agent = Agent::start().await;
     let server = connect(&agent).await;
     let mut tunnels = server.tunnels().await.unwrap();
@@ -48,7 +48,10 @@ async fn listen(tunnels: &mut Tunnels) -> SocketAddr {
 }
 
 /// A connection inside and its tunnel.
-async fn tunnel(tunnels: &mut Tunnels, address: SocketAddr) -> (TcpStream, TunnelStream) {
+pub(crate) async fn tunnel(
+    tunnels: &mut Tunnels,
+    address: SocketAddr,
+) -> (TcpStream, TunnelStream) {
     let inside = TcpStream::connect(address).await.unwrap();
     let incoming = within(tunnels.accept()).await.unwrap();
     assert_eq!(incoming.purpose(), "test");
@@ -79,11 +82,18 @@ async fn exchange(mut stream: TcpStream, number: u8, bytes: usize) {
 
 /// Writes until nothing more is accepted for a while.
 async fn fill(stream: &mut (impl tokio::io::AsyncWrite + Unpin)) -> usize {
-    let chunk = [7; 4096];
+    fill_with(stream, 4096, Duration::from_millis(300)).await
+}
+
+/// Writes chunks until nothing more is accepted for so long.
+pub(crate) async fn fill_with(
+    stream: &mut (impl tokio::io::AsyncWrite + Unpin),
+    chunk_bytes: usize,
+    quiet: Duration,
+) -> usize {
+    let chunk = vec![7; chunk_bytes];
     let mut written = 0;
-    while let Ok(count) =
-        tokio::time::timeout(Duration::from_millis(300), stream.write(&chunk)).await
-    {
+    while let Ok(count) = tokio::time::timeout(quiet, stream.write(&chunk)).await {
         written += count.unwrap();
         assert!(written < PLENTY, "nothing holds the writer back");
     }
