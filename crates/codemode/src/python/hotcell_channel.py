@@ -3,7 +3,9 @@ import json
 import os
 import threading
 
-from hotcell_run import FRAME_BYTES_MAX, HEADER
+from hotcell_run import HEADER
+
+FRAME_BYTES_MAX = 64 << 20
 
 
 class Channel:

@@ -1,7 +1,21 @@
 """What is wrong with a script, found before anything is called; names that Python allows."""
 import ast
 
-from hotcell_run import Invalid, MEMORY
+from hotcell_run import Invalid
+
+MEMORY = {
+    "save_memory", "load_memory", "delete_memory", "list_memories", "update_memory",
+    "memory_exists", "get_memory_info", "save_tool",
+}
+
+
+def checked(tree, stream, welcome, namespace):
+    """Gives the script its servers and memory, and finds out whether it uses what there is."""
+    import hotcell_mcp
+
+    runtime = hotcell_mcp.install(stream, welcome, namespace)
+    Check(welcome["servers"], welcome["others"], runtime.known_tools).run(tree)
+    return ast.fix_missing_locations(Awaits().visit(tree))
 
 
 class Awaits(ast.NodeTransformer):

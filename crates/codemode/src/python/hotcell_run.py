@@ -2,7 +2,8 @@
 
 The first line of standard input says where the channel to the server is and the secret of this run. The rest, unless it
 is long, is what the server says first.
-This module is compiled for each new container, so it has only what every script needs.
+This module is compiled for each new container, so it has only what a script needs that ends well and calls nobody: the
+rest is in `hotcell_show`.
 """
 import ast
 import json
@@ -13,16 +14,8 @@ import sys
 import types
 
 HEADER = struct.Struct(">II")
-FRAME_BYTES_MAX = 64 << 20
-PIECE_BYTES_MAX = 1 << 20
-RESULT_BYTES_MAX = 1 << 20
-ERROR_CHARS_MAX = 8 << 10
 SCRIPT = "script.py"
 MENTIONS = ("mcp", "MCP", "memor", "save_tool", "saved_tools")
-MEMORY = {
-    "save_memory", "load_memory", "delete_memory", "list_memories", "update_memory",
-    "memory_exists", "get_memory_info", "save_tool",
-}
 
 
 class Invalid(Exception):
@@ -34,61 +27,23 @@ def send(stream, number, message):
     stream.sendall(HEADER.pack(len(body), number) + body)
 
 
-def receive(stream):
-    """The first frame."""
-    length, _ = HEADER.unpack(exactly(stream, HEADER.size))
-    return json.loads(exactly(stream, length))
-
-
-def exactly(stream, size):
-    pieces = []
-    while size:
-        piece = stream.recv(min(size, PIECE_BYTES_MAX))
-        if not piece:
-            raise EOFError("the server has closed the channel of this run")
-        pieces.append(piece)
-        size -= len(piece)
-    return b"".join(pieces)
-
-
-def wrong(error):
-    if not isinstance(error, (SyntaxError, ValueError)):
-        return Invalid("the script is nested too deeply")
-    import traceback
-
-    return Invalid("".join(traceback.format_exception_only(type(error), error)).strip())
-
-
-def parse(source):
-    try:
-        tree = ast.parse(source, SCRIPT)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise wrong(error) from None
-    if tree.body and isinstance(tree.body[-1], ast.Expr):
-        last = tree.body[-1]
-        target = ast.copy_location(ast.Name("__hotcell_result__", ast.Store()), last)
-        tree.body[-1] = ast.copy_location(ast.Assign([target], last.value, lineno=last.lineno), last)
-    return tree
-
-
-def compiled(tree):
-    try:
-        return compile(tree, SCRIPT, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, True)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise wrong(error) from None
-
-
 def prepare(source, stream, welcome, namespace):
     """The script as code; servers and memory are there if it mentions them."""
-    tree = parse(source)
-    if any(word in source for word in MENTIONS):
-        import hotcell_check
-        import hotcell_mcp
+    try:
+        tree = ast.parse(source, SCRIPT)
+        if tree.body and isinstance(tree.body[-1], ast.Expr):
+            last = tree.body[-1]
+            target = ast.copy_location(ast.Name("__hotcell_result__", ast.Store()), last)
+            tree.body[-1] = ast.copy_location(ast.Assign([target], last.value, lineno=last.lineno), last)
+        if any(word in source for word in MENTIONS):
+            import hotcell_check
 
-        runtime = hotcell_mcp.install(stream, welcome, namespace)
-        hotcell_check.Check(welcome["servers"], welcome["others"], runtime.known_tools).run(tree)
-        tree = ast.fix_missing_locations(hotcell_check.Awaits().visit(tree))
-    return compiled(tree)
+            tree = hotcell_check.checked(tree, stream, welcome, namespace)
+        return compile(tree, SCRIPT, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        import hotcell_show
+
+        raise hotcell_show.wrong(error) from None
 
 
 def execute(code, namespace):
@@ -100,50 +55,20 @@ def execute(code, namespace):
         asyncio.run(value)
     value = namespace.get("__hotcell_result__")
     if hasattr(value, "__await__"):
-        import asyncio
+        import hotcell_show
 
-        async def waited():
-            return await value
-
-        value = asyncio.run(waited())
+        value = hotcell_show.awaited(value)
     return value
 
 
 def ended(value):
     """The last frame of a script that has run to its end."""
     frame = {"op": "end", "status": "success"}
-    if value is None:
-        return frame
-    import hotcell_show
-
-    try:
-        result = hotcell_show.plain(value)
-        text = json.dumps(result)
-        if len(text) > RESULT_BYTES_MAX:
-            result, frame["result_bytes"] = text[: RESULT_BYTES_MAX // 2], len(text)
-    except Exception as error:
-        result = "a %s that cannot be shown: %s" % (type(value).__name__, error)
-    frame["result"] = result
-    return frame
-
-
-def failed(error):
-    """The same of one that has not, and its exit code."""
-    status, text = 1, ""
-    if isinstance(error, SystemExit):
-        if isinstance(error.code, int):
-            status, text = error.code & 0xFF, "the script exited with code %d" % error.code
-        else:
-            text = str(error.code)
-            sys.stderr.write(text + "\n")
-    else:
-        import traceback
-
+    if value is not None:
         import hotcell_show
 
-        sys.stderr.write(hotcell_show.users_lines(error))
-        text = "".join(traceback.format_exception_only(type(error), error)).strip()
-    return {"op": "end", "status": "error", "error": text[:ERROR_CHARS_MAX]}, status
+        hotcell_show.add_result(frame, value)
+    return frame
 
 
 def run(stream, welcome):
@@ -155,7 +80,9 @@ def run(stream, welcome):
     try:
         code = prepare(source, stream, welcome, namespace)
     except Invalid as error:
-        return {"op": "end", "status": "validation_error", "error": str(error)[:ERROR_CHARS_MAX]}, 1
+        import hotcell_show
+
+        return hotcell_show.refused(error)
     import linecache
 
     linecache.cache[SCRIPT] = (len(source), None, source.splitlines(True), SCRIPT)
@@ -165,12 +92,18 @@ def run(stream, welcome):
     sys.argv = [SCRIPT]
     try:
         return ended(execute(code, namespace)), 0
-    except SystemExit as error:
-        if error.code in (None, 0):
-            return ended(namespace.get("__hotcell_result__")), 0
-        return failed(error)
     except BaseException as error:
-        return failed(error)
+        import hotcell_show
+
+        if isinstance(error, SystemExit) and error.code in (None, 0):
+            return ended(namespace.get("__hotcell_result__")), 0
+        return hotcell_show.failed(error)
+
+
+def first_frame(stream):
+    import hotcell_show
+
+    return hotcell_show.receive(stream)
 
 
 def main():
@@ -187,7 +120,7 @@ def main():
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     stream.connect(path)
     send(stream, 0, {"op": "hello", "secret": secret, "is_welcome": bool(welcome)})
-    frame, status = run(stream, json.loads(welcome) if welcome else receive(stream))
+    frame, status = run(stream, json.loads(welcome) if welcome else first_frame(stream))
     for output in (sys.stdout, sys.stderr):
         try:
             output.flush()
