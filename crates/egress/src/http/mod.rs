@@ -3,6 +3,7 @@
 //! Each connection inside has one connection outside, which no other container uses. Requests are
 //! parsed and written anew, so nothing can be smuggled between two readers.
 
+mod exchange;
 mod headers;
 mod outside;
 mod site;

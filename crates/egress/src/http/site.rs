@@ -3,13 +3,15 @@
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use http::uri::Authority;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body::Body as _;
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 
+use super::exchange::{Exchange, Stalled, TimedBody};
 use super::headers::{readdress, remove_hop_by_hop};
 use super::outside::{Outside, OutsideError};
 use super::{Body, boxed, page};
@@ -64,6 +66,8 @@ enum ForwardError {
         "the secret `{name}` could not be read; ask the operator to run `hotcell secret test {name}`"
     )]
     Secret { name: String, source: SecretError },
+    #[error("the body of the request stopped: {0}")]
+    Stalled(Stalled),
     #[error("the host compressed its answer, so that the secret could not be kept out of it")]
     Encoding,
 }
@@ -102,6 +106,7 @@ impl Site {
             Err(ForwardError::Outside(OutsideError::Connect(ConnectError::Dial(
                 DialError::Private,
             )))) => self.refuse(Reason::Private),
+            Err(error @ ForwardError::Stalled(_)) => self.timed_out(&error),
             Err(error) => self.bad_gateway(&error),
         }
     }
@@ -143,6 +148,12 @@ impl Site {
             StatusCode::BAD_GATEWAY,
             &format!("egress to {name}: {error}"),
         ))
+    }
+
+    /// What is left of the request would be read as the next one.
+    fn timed_out(&self, error: &ForwardError) -> Response<Body> {
+        let text = format!("egress to {}: {error}", self.connection.name);
+        closing(page(StatusCode::REQUEST_TIMEOUT, &text))
     }
 
     /// Whether each place that names a host names this one.
@@ -217,9 +228,16 @@ impl Site {
             Some(secret) => Some(set_secret(&mut request, secret).await?),
             None => None,
         };
-        let request = request.map(|body| body.map_err(Into::into).boxed());
+        let exchange = Exchange::new(&self.connection.name);
+        let request = request.map(|body| TimedBody::new(body, &exchange).boxed());
         let sending = outside.send(request, &self.connection, self.scheme);
-        let mut response = sending.await?;
+        let mut response = match sending.await {
+            Ok(response) => response,
+            Err(OutsideError::Http(_)) if exchange.is_stalled() => {
+                return Err(ForwardError::Stalled(Stalled));
+            }
+            Err(error) => return Err(error.into()),
+        };
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             if let Some(inside) = inside {
                 let carried = join(inside, hyper::upgrade::on(&mut response));
@@ -229,9 +247,10 @@ impl Site {
             return Ok(response.map(|body| body.map_err(Into::into).boxed()));
         }
         remove_hop_by_hop(response.headers_mut());
+        let response = response.map(|body| TimedBody::new(body, &exchange));
         match scrub {
             Some(scrub) => scrubbed(response, scrub),
-            None => Ok(response.map(|body| body.map_err(Into::into).boxed())),
+            None => Ok(response.map(BodyExt::boxed)),
         }
     }
 
@@ -268,7 +287,7 @@ async fn set_secret(
 }
 
 fn scrubbed(
-    mut response: Response<Incoming>,
+    mut response: Response<TimedBody<Incoming>>,
     scrub: Arc<Scrub>,
 ) -> Result<Response<Body>, ForwardError> {
     let mut encodings = response.headers().get_all(header::CONTENT_ENCODING).iter();
@@ -280,7 +299,7 @@ fn scrubbed(
     response
         .extensions_mut()
         .remove::<hyper::ext::ReasonPhrase>();
-    Ok(response.map(|body| ScrubbedBody::new(body.map_err(Into::into), scrub).boxed()))
+    Ok(response.map(|body| ScrubbedBody::new(body, scrub).boxed()))
 }
 
 /// Carries an upgraded connection until both sides have ended.
@@ -294,7 +313,11 @@ async fn join(inside: hyper::upgrade::OnUpgrade, outside: hyper::upgrade::OnUpgr
 /// The request is for another host than the connection.
 fn misdirected() -> Response<Body> {
     let text = "this connection was opened for another host";
-    let mut response = page(StatusCode::MISDIRECTED_REQUEST, text);
+    closing(page(StatusCode::MISDIRECTED_REQUEST, text))
+}
+
+/// An answer after which the connection ends.
+fn closing(mut response: Response<Full<Bytes>>) -> Response<Body> {
     let close = HeaderValue::from_static("close");
     response.headers_mut().insert(header::CONNECTION, close);
     boxed(response)

@@ -13,4 +13,5 @@ mod lookup;
 mod proxy;
 mod reload;
 mod secrets;
+mod slow;
 mod world;

@@ -1,5 +1,6 @@
 //! A host with TLS, a broker, and a container's side of it.
 
+use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use hotcell_egress::{
     ProfileName, ProfileSettings, Question, Settings, Target,
 };
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
@@ -43,6 +44,25 @@ impl Origin {
         handler: impl Fn(Request<Bytes>) -> Response<Full<Bytes>> + Send + Sync + 'static,
     ) -> Self {
         let handler: Handler = Arc::new(handler);
+        let answer = move |request: Request<Incoming>| {
+            let handler = Arc::clone(&handler);
+            async move {
+                let (head, body) = request.into_parts();
+                let body = body.collect().await?.to_bytes();
+                Ok(handler(Request::from_parts(head, body)))
+            }
+        };
+        Self::streaming(name, answer).await
+    }
+
+    /// A host that answers before it has read, or bit by bit.
+    pub(crate) async fn streaming<H, F, B>(name: &str, handler: H) -> Self
+    where
+        H: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
+        F: Future<Output = hyper::Result<Response<B>>> + Send + 'static,
+        B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+    {
+        let handler = Arc::new(handler);
         let (certificate, private) = certificate(name);
         let mut roots = RootCertStore::empty();
         roots.add(certificate.clone()).unwrap();
@@ -102,18 +122,15 @@ fn echo(request: Request<Bytes>) -> Response<Full<Bytes>> {
     Response::new(Full::new(Bytes::from(text)))
 }
 
-async fn answer(
+async fn answer<H, F, B>(
     stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-    handler: Handler,
-) {
-    let answer = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let handler = Arc::clone(&handler);
-        async move {
-            let (head, body) = request.into_parts();
-            let body = body.collect().await?.to_bytes();
-            Ok::<_, hyper::Error>(handler(Request::from_parts(head, body)))
-        }
-    });
+    handler: Arc<H>,
+) where
+    H: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
+    F: Future<Output = hyper::Result<Response<B>>> + Send + 'static,
+    B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+{
+    let answer = hyper::service::service_fn(move |request| handler(request));
     let server = auto::Builder::new(TokioExecutor::new());
     let _ = server.serve_connection(TokioIo::new(stream), answer).await;
 }
