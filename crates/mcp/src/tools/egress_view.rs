@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Denials that the line of text names; the structured content has all.
 const NAMED_MAX: usize = 3;
 
-/// What [`structured`] makes.
+/// What it reached and was refused
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "it is there for its schema")]
 pub(super) struct Egress {
