@@ -355,3 +355,133 @@ fn is_askable(name: &HostName, port: u16, decision: &Result<Arc<Grant>, Refusal>
         && PORTS_DEFAULT.contains(&port)
         && !name.is_special()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, SocketAddrV4};
+
+    use async_trait::async_trait;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::{
+        Ask, Broker, Denial, FixedAddress, Listeners, Observer, Opened, Policy, ProfileName,
+        ProfileSettings, Settings, Target,
+    };
+
+    const HOST: &str = "rebound.example.com";
+
+    /// Tells when somebody is asked.
+    #[derive(Default)]
+    struct Seen(Notify);
+
+    #[async_trait]
+    impl Listeners for Seen {
+        async fn listen(&self, _: &HostName, _: SocketAddrV4) -> bool {
+            true
+        }
+    }
+
+    impl Observer for Seen {
+        fn opened(&self, _: &Opened) {}
+        fn denied(&self, _: &Denial) {}
+        fn asked(&self, _: &Question) {
+            self.0.notify_one();
+        }
+        fn closed(&self, _: &Opened, _: u64, _: u64) {}
+    }
+
+    fn settings() -> Settings {
+        Settings {
+            ask: Ask::Hold,
+            profiles: [(profile(), ProfileSettings::default())].into(),
+            ..Settings::default()
+        }
+    }
+
+    fn profile() -> ProfileName {
+        ProfileName::parse("work").unwrap()
+    }
+
+    fn remember(broker: &Broker, address: &str) {
+        let name = HostName::parse(HOST).unwrap();
+        let found: Arc<[IpAddr]> = Arc::new([address.parse().unwrap()]);
+        broker.dialler.remember(&name, &found);
+    }
+
+    /// Asks for the host; the answer once `decide` has let it.
+    async fn ask(guest: &Arc<Guest>, decide: impl AsyncFnOnce()) -> String {
+        let (mut near, far) = tokio::io::duplex(64 * 1024);
+        let own = Arc::clone(guest);
+        let serving = tokio::spawn(async move { own.serve(Target::Refused(80), far).await });
+        let request = format!("GET / HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
+        near.write_all(request.as_bytes()).await.unwrap();
+        decide().await;
+        let mut answer = String::new();
+        near.read_to_string(&mut answer).await.unwrap();
+        serving.await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_name_that_becomes_private_while_it_is_held_is_not_dialled_when_it_is_allowed() {
+        let directory = tempfile::tempdir().unwrap();
+        let policy = Policy::compile(&settings()).unwrap();
+        let broker = Arc::new(Broker::open(policy, directory.path()).unwrap());
+        for address in [
+            "127.0.0.1",
+            "10.0.0.1",
+            "169.254.169.254",
+            "::ffff:10.0.0.1",
+        ] {
+            let seen = Arc::new(Seen::default());
+            let guest = Guest::new(Arc::clone(&broker), profile(), seen.clone(), seen.clone());
+            let guest = Arc::new(guest);
+            remember(&broker, "192.0.43.7");
+            let answer = ask(&guest, async || {
+                seen.0.notified().await;
+                remember(&broker, address);
+                let answered = guest.answer_questions(|_| true, Verdict::Allow);
+                assert_eq!(answered.len(), 1);
+            });
+            let answer = answer.await;
+            assert!(answer.starts_with("HTTP/1.1 403"), "{address}: {answer}");
+            assert!(answer.contains("private"), "{address}: {answer}");
+            // And once more, without a question.
+            let answer = ask(&guest, async || {}).await;
+            assert!(answer.contains("private"), "{address}: {answer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_held_is_dialled_when_it_is_allowed() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let fixed = FixedAddress {
+            ip: address.ip(),
+            port: Some(address.port()),
+        };
+        let settings = Settings {
+            hosts: [((HostName::parse(HOST).unwrap(), Some(80)), fixed)].into(),
+            ..settings()
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let policy = Policy::compile(&settings).unwrap();
+        let broker = Arc::new(Broker::open(policy, directory.path()).unwrap());
+        let seen = Arc::new(Seen::default());
+        let guest = Guest::new(broker, profile(), seen.clone(), seen.clone());
+        let guest = Arc::new(guest);
+        let answer = ask(&guest, async || {
+            seen.0.notified().await;
+            guest.answer_questions(|_| true, Verdict::Allow);
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream
+                .write_all(b"HTTP/1.1 204 No Content\r\n\r\n")
+                .await
+                .unwrap();
+        });
+        let answer = answer.await;
+        assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");
+    }
+}

@@ -38,7 +38,7 @@ const OWN_ADDRESSES_TIME: Duration = Duration::from_secs(30);
 pub struct Broker {
     policy: watch::Sender<Arc<Policy>>,
     pub(crate) authority: Authority,
-    dialler: Dialler,
+    pub(crate) dialler: Dialler,
     pub(crate) connections: Arc<Semaphore>,
     pub(crate) questions: Arc<Semaphore>,
     own: Mutex<Option<(Instant, Vec<IpAddr>)>>,

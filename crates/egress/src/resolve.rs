@@ -128,7 +128,7 @@ impl Dialler {
         (since.elapsed() < CACHE_TIME).then(|| Arc::clone(addresses))
     }
 
-    fn remember(&self, name: &HostName, addresses: &Arc<[IpAddr]>) {
+    pub(crate) fn remember(&self, name: &HostName, addresses: &Arc<[IpAddr]>) {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if cache.len() >= CACHE_MAX {
             cache.retain(|_, (since, _)| since.elapsed() < CACHE_TIME);
