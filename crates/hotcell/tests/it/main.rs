@@ -61,6 +61,7 @@ mod server_tenants;
 mod server_top;
 mod server_traces;
 mod server_traps;
+mod server_verdaccio;
 mod state_copy;
 #[path = "../support/mod.rs"]
 mod support;

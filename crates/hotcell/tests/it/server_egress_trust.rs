@@ -33,7 +33,7 @@ enum Source {
 use self::Source::{Clients, Debian, Machine, Rust, Somewhere};
 
 /// A program, a line of shell that prepares it, one that asks `$URL` with it, and what it says to an answer of 403.
-const PROGRAMS: [(Source, &str, &str, &str, &str); 21] = [
+const PROGRAMS: [(Source, &str, &str, &str, &str); 23] = [
     (
         Machine,
         "curl",
@@ -154,6 +154,21 @@ const PROGRAMS: [(Source, &str, &str, &str, &str); 21] = [
         "uv venv -q v",
         "VIRTUAL_ENV=v uv pip install --index-url $URL/simple/ nothing-there",
         "403 Forbidden",
+    ),
+    // Its C library is musl, which looks names up in its own way.
+    (
+        Clients,
+        "uv with musl",
+        "uv-musl venv -q w",
+        "VIRTUAL_ENV=w uv-musl pip install --index-url $URL/simple/ nothing-there",
+        "403 Forbidden",
+    ),
+    (
+        Clients,
+        "node20",
+        "",
+        "node20 -e \"fetch(process.env.URL).then(it => console.log(it.status, it.statusText), it => console.log(it.cause))\"",
+        "403 egress to",
     ),
     (
         Clients,

@@ -41,7 +41,8 @@ fn shell(client: &mut Client, container: &str, script: &str) -> (String, Value) 
     (said, ended)
 }
 
-fn expect_value(client: &mut Client, container: &str, script: &str) {
+/// Runs a line of shell that prints the value of a package.
+pub(crate) fn expect_value(client: &mut Client, container: &str, script: &str) {
     let (said, ended) = shell(client, container, script);
     assert_eq!(ended["exit_code"], 0, "{said} {ended}");
     assert!(said.contains("value 42"), "{said}");

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -72,17 +73,7 @@ impl Index {
                     .map(|(port, own)| format!("\"{host}:{port}\" = \"127.0.0.1:{own}\""))
             })
             .collect();
-        let config = format!(
-            "[egress]\ndefault = \"packages\"\nprofiles = [\"git\"]\nhosts = {{ {} }}\n\
-             [[egress.git.rule]]\nhost = \"{GIT_HOST}\"\naccess = \"git-read\"\n",
-            all.join(", ")
-        );
-        let file = self.directory.path().join("hotcell.toml");
-        std::fs::write(&file, config).expect("it is ours");
-        let roots = self.directory.path().join("ca.pem");
-        Home::new()
-            .with("HOTCELL_CONFIG", &file.display().to_string())
-            .with("SSL_CERT_FILE", &roots.display().to_string())
+        home_with_hosts(self.directory.path(), &all.join(", "))
     }
 
     /// What a project has in its `go.sum` that uses Go's package.
@@ -113,7 +104,23 @@ impl Drop for Index {
     }
 }
 
-fn hosts(list: &str) -> &'static [&'static str] {
+/// A home whose sessions and containers have the profile `packages`, with these hosts. It trusts the authority of
+/// the directory.
+pub(crate) fn home_with_hosts(directory: &Path, hosts: &str) -> Home {
+    let config = format!(
+        "[egress]\ndefault = \"packages\"\nprofiles = [\"git\"]\nhosts = {{ {hosts} }}\n\
+         [[egress.git.rule]]\nhost = \"{GIT_HOST}\"\naccess = \"git-read\"\n"
+    );
+    let file = directory.join("hotcell.toml");
+    std::fs::write(&file, config).expect("it is ours");
+    let roots = directory.join("ca.pem");
+    Home::new()
+        .with("HOTCELL_CONFIG", &file.display().to_string())
+        .with("SSL_CERT_FILE", &roots.display().to_string())
+}
+
+/// The hosts of a list.
+pub(crate) fn hosts(list: &str) -> &'static [&'static str] {
     List::parse(list).expect("a list").hosts()
 }
 
@@ -122,7 +129,8 @@ fn all_hosts() -> impl Iterator<Item = &'static str> {
     listed.chain([GIT_HOST])
 }
 
-fn write_certificates(directory: &std::path::Path) {
+/// Writes an authority, and a certificate for all hosts with its key.
+pub(crate) fn write_certificates(directory: &Path) {
     let key = || KeyPair::generate().expect("a key");
     let mut authority = CertificateParams::new(Vec::new()).expect("no names");
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -23,12 +23,17 @@ pub(crate) fn bring_uv(server: &Server, container: &str) -> bool {
     bring_installed(server, container, &["programs/bin/uv"], "programs/bin/uv")
 }
 
-fn bring_installed(server: &Server, container: &str, names: &[&str], needed: &str) -> bool {
+/// Where `tests/clients/install` installs.
+pub(crate) fn clients() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target"),
         PathBuf::from,
     );
-    let clients = target.join("clients");
+    target.join("clients")
+}
+
+fn bring_installed(server: &Server, container: &str, names: &[&str], needed: &str) -> bool {
+    let clients = clients();
     if !clients.join(needed).exists() {
         skip_part(Need::Clients, "see tests/clients/install");
         return false;
