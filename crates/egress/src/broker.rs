@@ -91,6 +91,11 @@ impl Broker {
         self.authority.pem()
     }
 
+    /// Makes the certificate of a name, which its first connection would wait for.
+    pub fn certify(&self, name: &HostName) -> Result<(), AuthorityError> {
+        self.authority.certify(name).map(drop)
+    }
+
     pub(crate) fn profile(&self, name: &ProfileName) -> Option<Arc<Profile>> {
         self.policy().profile(name).cloned()
     }

@@ -162,7 +162,7 @@ fn measure(
     let area = wanted.area;
     let is_wanted = |name: &&str| area.map_or(*name != SCALE, |area| area == *name);
     let docker = match area {
-        None | Some("embedded" | "server" | "engines" | "pictures") => {
+        None | Some("embedded" | "server" | "egress" | "engines" | "pictures") => {
             Docker::start().context("start Docker")?
         }
         Some(_) => None,
@@ -182,7 +182,7 @@ fn measure(
             "server" => server::run(docker, binaries, report, readme)?,
             "code" => code::run(&binaries.ours, report, readme)?,
             "codemode" => codemode::run(&binaries.ours, report, readme)?,
-            "egress" => egress::run(&binaries.ours, report, readme)?,
+            "egress" => egress::run(&binaries.ours, docker, report, readme)?,
             "run" => run::run(binaries, report, readme)?,
             "many" => many::run(&binaries.ours, report, readme)?,
             "engines" => engines::run(&binaries.ours, docker, report, readme)?,

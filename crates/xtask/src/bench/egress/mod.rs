@@ -1,5 +1,7 @@
 //! What containers reach through egress, compared with the same program that connects directly from the host.
 
+mod certificate;
+mod docker;
 mod many;
 mod origin;
 mod probe;
@@ -15,6 +17,7 @@ use serde_json::json;
 use self::origin::{HOSTS, Origin};
 use self::probe::{Direct, Inside};
 use super::client::Client;
+use super::docker::Docker;
 use super::readme::{Readme, p50};
 use super::report::Report;
 use super::samples::{Samples, millis};
@@ -66,7 +69,12 @@ const IDLE_CONTAINERS: usize = 4;
 const IDLE_EACH: usize = 60;
 const IDLE_BYTES_MAX: u64 = 40 << 10;
 
-pub(super) fn run(program: &Path, report: &Report, readme: &mut Readme) -> Result<()> {
+pub(super) fn run(
+    program: &Path,
+    docker: Option<&Docker>,
+    report: &Report,
+    readme: &mut Readme,
+) -> Result<()> {
     let origin = Origin::start()?;
     let file = origin.configuration().display().to_string();
     let roots = origin.certificate().display().to_string();
@@ -93,8 +101,10 @@ pub(super) fn run(program: &Path, report: &Report, readme: &mut Readme) -> Resul
         ),
     );
     matches(report)?;
+    certificate::run(report)?;
     table(&samples, idle_bytes, readme);
-    Ok(())
+    origin.configure(0)?;
+    self::docker::run(program, &origin, docker, report, readme)
 }
 
 /// Single connections and requests.

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 const PROGRAM: &str = include_str!("origin.py");
 
-const RAW: &str = "raw.example.com";
-const RAW_PORT: u16 = 7000;
+pub(super) const RAW: &str = "raw.example.com";
+pub(super) const RAW_PORT: u16 = 7000;
 const TLS: &str = "tls.example.com";
 
 /// So that nothing is paced, and no budget is used up.
