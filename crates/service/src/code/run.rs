@@ -199,6 +199,8 @@ impl Inner {
                 ..WriteOptions::default()
             },
         };
+        // Our modules alone need not be written as a whole, which takes a directory more.
+        let is_atomic = !files.is_empty();
         let mut operations: Vec<_> = files.into_iter().map(write).collect();
         if needs_modules {
             if python == Some(SessionAge::Used) {
@@ -207,7 +209,7 @@ impl Inner {
             operations.extend(python::modules());
         }
         let target = ContainerRef::Id(container.id().clone());
-        let written = self.batch(caller, &target, operations, true).await?;
+        let written = self.batch(caller, &target, operations, is_atomic).await?;
         written.into_iter().collect::<Result<Vec<_>, _>>()?;
         if needs_modules {
             container.set_python_modules(true);

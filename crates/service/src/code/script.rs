@@ -37,6 +37,9 @@ const LAST_BYTES_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same for the first connection of a script that failed: it may never have come so far.
 const FIRST_CONNECTION_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Tells the file that is run that it is the only script of its container.
+const ONCE: &str = "once";
+
 /// What is told by standard input: it goes with the start, and into the store until the end. More is
 /// told by the connection.
 const WELCOME_BYTES_MAX: usize = 24 << 10;
@@ -67,7 +70,8 @@ pub struct ScriptRequest {
     /// Names and texts of the files it consists of. They are the same for every script, but one may
     /// do with the first of them.
     pub files: &'static [(&'static str, &'static str)],
-    /// The file that is run. It reads one line, the path of a socket and `secret`, then `welcome`.
+    /// The file that is run. It reads one line, the path of a socket and `secret`, then `welcome`; its
+    /// argument is `once` in a container of its own.
     pub main: &'static str,
     /// What its host would tell it first, if that is short.
     pub welcome: String,
@@ -343,7 +347,8 @@ impl Inner {
         };
         let operations = files.iter().map(write).collect();
         let target = ContainerRef::Id(container.id().clone());
-        let written = self.batch(caller, &target, operations, true).await?;
+        // Not as a whole, which takes a directory more: until all are there nothing counts as written.
+        let written = self.batch(caller, &target, operations, false).await?;
         written.into_iter().collect::<Result<Vec<_>, _>>()?;
         container.set_script_files(files.len());
         Ok(())
@@ -358,7 +363,11 @@ impl Inner {
         let connected = container.connection().get().await?;
         let root = &connected.agent.hello().root;
         let main = format!("{root}/{DIRECTORY}/{}", request.main);
-        let mut command = Command::new(vec!["python3".to_owned(), main])?;
+        let mut argv = vec!["python3".to_owned(), main];
+        if request.session.is_none() {
+            argv.push(ONCE.to_owned());
+        }
+        let mut command = Command::new(argv)?;
         command.set_timeout_s(request.timeout.as_secs_f64())?;
         let welcome = Some(&request.welcome).filter(|text| text.len() <= WELCOME_BYTES_MAX);
         let welcome = welcome.map_or("", String::as_str);
