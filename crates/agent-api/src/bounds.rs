@@ -40,7 +40,7 @@ pub const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 
 /// The same towards the agent, whose memory is its container's: `TUNNELS_MAX` streams that nobody reads
 /// fit into 16 MiB, with what holds their frames. Smaller windows make one stream slower.
-pub const AGENT_STREAM_WINDOW_BYTES: u32 = 128 << 10;
+pub const AGENT_STREAM_WINDOW_BYTES: u32 = 120 << 10;
 
 /// HTTP/2 flow-control window of the connection: larger than all streams together, so that a
 /// stalled reader never blocks the others.
