@@ -1,9 +1,11 @@
 //! A host with TLS, a broker, and a container's side of it.
 
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -193,7 +195,39 @@ pub(crate) struct World {
     broker: Arc<Broker>,
     origin: Option<RootCertStore>,
     settings: Settings,
-    pub(crate) directory: tempfile::TempDir,
+    pub(crate) directory: Directory,
+}
+
+/// How long a directory may take to go, and between two tries.
+const REMOVAL_MAX: Duration = Duration::from_secs(30);
+const LOOK_INTERVAL: Duration = Duration::from_millis(2);
+
+/// A directory that is gone with its world: what writes a download to the cache that nobody waits for
+/// any more may be at it while the directory is removed.
+pub(crate) struct Directory(Option<tempfile::TempDir>);
+
+impl Directory {
+    pub(crate) fn path(&self) -> &Path {
+        self.0.as_ref().expect("it is taken when it goes").path()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let path = self.0.take().expect("it is taken once").keep();
+        let deadline = Instant::now() + REMOVAL_MAX;
+        while let Err(error) = std::fs::remove_dir_all(&path) {
+            if error.kind() == ErrorKind::NotFound {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline || std::thread::panicking(),
+                "{}: {error}",
+                path.display()
+            );
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
 }
 
 pub(crate) fn work() -> ProfileName {
@@ -233,7 +267,7 @@ impl World {
         hosts: &[(&str, u16, SocketAddr)],
         origin: Option<RootCertStore>,
     ) -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = Directory(Some(tempfile::tempdir().unwrap()));
         let fixed = hosts.iter().map(|(host, port, address)| {
             let fixed = FixedAddress {
                 ip: address.ip(),

@@ -2,7 +2,7 @@
 //!
 //! The agent lists the directory before and after a snippet runs; files that are new or have another
 //! etag are the snippet's. Both listings are bounded. For an agent that is too old for that
-//! ([`Feature::Cleanup`](hotcell_agent_client::Feature::Cleanup)) the directory is listed here.
+//! ([`Feature::Cleanup`]) the directory is listed here.
 
 use std::collections::HashMap;
 
