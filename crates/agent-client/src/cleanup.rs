@@ -11,7 +11,7 @@ use crate::{AgentError, FileInfo, FileKind};
 pub struct Cleanup {
     /// The file to remove, relative to the root.
     pub remove: Option<Vec<u8>>,
-    /// The directory whose new and changed regular files [`Exit::changes`] tells.
+    /// The directory whose new and changed regular files [`Exit::changes`](crate::Exit::changes) tells.
     pub report: Option<Vec<u8>>,
 }
 
