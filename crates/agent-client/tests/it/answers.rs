@@ -7,7 +7,7 @@ use hotcell_agent_api::v1::{
     self, BatchReply, BatchResult, ExecEvent, ExportReply, FileInfo, InputReply, ListExecsReply,
     ListReply, ReadReply,
 };
-use hotcell_agent_client::bounds::{CHUNK_BYTES_MAX, EXECS_MAX};
+use hotcell_agent_client::bounds::{CHUNK_BYTES_MAX, EXECS_MAX, LIST_ENTRIES_MAX};
 use hotcell_agent_client::{AgentError, Command, Operation, Precondition};
 
 use crate::fake::{Answer, DEADLINE, agent, framed, messages, raw_frame};
@@ -96,6 +96,61 @@ async fn events_out_of_order_or_out_of_bounds_break_the_protocol() {
         assert!(
             matches!(error, Err(AgentError::Protocol(_))),
             "{error:?}: {lie:?}"
+        );
+    }
+}
+
+/// A file as an honest agent tells of it.
+fn changed() -> FileInfo {
+    FileInfo {
+        path: "artifacts/plot.png".into(),
+        r#type: 1,
+        etag: "0123abcd".into(),
+        ..FileInfo::default()
+    }
+}
+
+fn exit_with(files: Vec<FileInfo>) -> [ExecEvent; 2] {
+    let exit = v1::Exit {
+        cause: 1,
+        code: Some(0),
+        changes: Some(v1::Changes { files, more: false }),
+        ..v1::Exit::default()
+    };
+    [started(1), event(2, Event::Exit(exit))]
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_are_so_many_regular_files_or_break_the_protocol() {
+    let most = vec![changed(); LIST_ENTRIES_MAX as usize];
+    assert_eq!(followed(messages(&exit_with(most.clone()))).await, Ok(2));
+    let lies = [
+        [most, vec![changed()]].concat(),
+        vec![FileInfo {
+            r#type: 2,
+            ..changed()
+        }],
+        vec![FileInfo {
+            r#type: 3,
+            target: "/etc/passwd".into(),
+            ..changed()
+        }],
+        vec![FileInfo {
+            path: "/etc/passwd".into(),
+            ..changed()
+        }],
+        vec![FileInfo {
+            etag: "not one".into(),
+            ..changed()
+        }],
+    ];
+    for lie in lies {
+        let error = followed(messages(&exit_with(lie.clone()))).await;
+        assert!(
+            matches!(error, Err(AgentError::Protocol(_))),
+            "{error:?}: {} files, {:?}",
+            lie.len(),
+            lie[0]
         );
     }
 }
